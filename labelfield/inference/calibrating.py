@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.optimize import minimize
 from torch import Tensor
 
 from labelfield.csr import from_counts
@@ -27,6 +28,8 @@ _N_FIRST = 16
 
 # What the names of the evidence for decisions begin with, in memories and in model folders.
 EVIDENCE = "evidence."
+# The weights of held-out rows in a memory, and how far they may tilt them.
+_BALANCE, _MOST_TILT = "balance", 1.0
 
 # Tells for labels (N, k) of rows which were observed.
 IsKnown = Callable[[NDArray[np.int64]], NDArray[np.bool_]]
@@ -127,6 +130,24 @@ def as_memory(labels: NDArray[np.int64], p: NDArray[np.float32], Y: sparse.csr_a
     }
 
 
+def balance(surprise: NDArray[np.floating], n_first: int) -> dict[str, Tensor]:
+    """Return weights of the first rows, near 1, by which they are as surprising as all rows: a part of a memory.
+
+    `surprise` (N, m) has how many more labels of a row hold than a model expected, that all rows have calibrated. Where
+    its first rows were lucky, so were they for other models, which have nothing else to be calibrated on. Weights are
+    exp(λᵀ surprise) with the least λ (exponential tilting).
+    """
+    away = (surprise[:n_first] - surprise.mean(axis=0)).astype(np.float64)
+
+    def spread(tilt: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        weight = np.exp(away @ tilt)
+        return float(weight.mean() + 0.5 * tilt @ tilt / n_first), away.T @ weight / n_first + tilt / n_first
+
+    found = minimize(spread, np.zeros(away.shape[1]), jac=True, bounds=[(-_MOST_TILT, _MOST_TILT)] * away.shape[1])
+    weight = np.exp(away @ found.x)
+    return {_BALANCE: torch.from_numpy(weight / weight.mean())}
+
+
 def holds(Y: sparse.csr_array, labels: NDArray[np.int64], rows: NDArray[np.int64] | None = None) -> NDArray[np.bool_]:
     """Return which of these labels (N, k) hold in these rows (default: all, one after another), by their labels Y."""
     true = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr)) * Y.shape[1] + Y.indices
@@ -215,10 +236,15 @@ class _Entries:
         return np.asarray(self.starts[:, None] + order)
 
     def learn(
-        self, stack: Stack, calibration: Calibration, taking_part: Rows, near: Stack | None = None
+        self,
+        stack: Stack,
+        calibration: Calibration,
+        taking_part: Rows,
+        near: Stack | None = None,
+        weight: NDArray[np.float64] | None = None,
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Learn weights and the map of probabilities from some rows; return the best labels of all, and the raw
-        probabilities."""
+        probabilities. For the map each row of all has a `weight`."""
         takes_part = np.zeros(self.n_rows, np.bool_)
         takes_part[taking_part] = True
         used = self.is_first & takes_part[self.rows]
@@ -227,7 +253,7 @@ class _Entries:
         every: NDArray[np.float32] = stack(parts, torch.from_numpy(self.labels)).sigmoid().numpy()
         best = self.ranked(every)
         first = best[taking_part, :N_RANKED]
-        calibration.fit(every[first], self.is_true[first])
+        calibration.fit(every[first], self.is_true[first], weight=None if weight is None else weight[taking_part])
         return self.labels[best], every[best]
 
     def scores(self, labels: NDArray[np.int64], values: NDArray[np.floating]) -> list[float]:
@@ -248,13 +274,15 @@ def fit_stack(
     if not all("p" in memory and memory["p"].numel() for memory in memories):
         return [{} for _ in memories], {}
     entries, start = _Entries(memories, n_labels), deepcopy(stack.cpu())
+    told = next((memory[_BALANCE] for memory in memories if _BALANCE in memory), None)
+    weight = None if told is None else told.numpy()[: entries.n_rows]
 
     def learn(taking_part: Rows, own: Rows) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         apart = Calibration(calibration.has_lead)
-        labels, p = entries.learn(deepcopy(start), apart, taking_part, stack)
+        labels, p = entries.learn(deepcopy(start), apart, taking_part, stack, weight)
         return labels[own, :N_REMEMBERED], by_rank(apart, p[own, :N_REMEMBERED])
 
-    together = entries.scores(*entries.learn(stack, calibration, np.arange(entries.n_rows)))
+    together = entries.scores(*entries.learn(stack, calibration, np.arange(entries.n_rows), weight=weight))
     evidence = cross_fitted(learn, entries.truth)
     orders = [entries.ranked(part) for part in entries.parts]
     alone = [entries.scores(entries.labels[best], part[best]) for best, part in zip(orders, entries.parts, strict=True)]

@@ -17,7 +17,16 @@ from labelfield.cluster import ALONE, Cluster
 from labelfield.csr import column_counts, gather_rows
 from labelfield.data import Dataset
 from labelfield.errors import CannotAnswerError
-from labelfield.inference.calibrating import N_RANKED, N_REMEMBERED, Rows, as_memory, by_rank, cross_fitted, holds
+from labelfield.inference.calibrating import (
+    N_RANKED,
+    N_REMEMBERED,
+    Rows,
+    as_memory,
+    balance,
+    by_rank,
+    cross_fitted,
+    holds,
+)
 from labelfield.inference.checkpoint import Tensors, save_run
 from labelfield.inference.fitting import Past
 from labelfield.inference.label_groups import nested_groups
@@ -57,6 +66,8 @@ _PRUNED = 0.05
 _TREE_PRUNED = 2.0
 # With fewer rows, all of them are held out in turn.
 _FEW_ROWS, _N_FOLDS = 5000, 5
+# The best labels of a row by which the first fold is compared with all.
+_N_SURPRISES = 5
 # Labels per held-out row, the best by what all rows taught, among which its N_RANKED best are by what half of them did.
 _N_NEAR = 2 * N_RANKED
 # Passes that also a short time budget leaves.
@@ -380,4 +391,8 @@ class LinearTrainer:
         evidence = cross_fitted(learn_apart, truth)
         model.to(device)
         n_first = folds[0].size
-        return as_memory(labels[:n_first], p[:n_first], gather_rows(data.Y, folds[0])) | evidence
+        memory = as_memory(labels[:n_first], p[:n_first], gather_rows(data.Y, folds[0])) | evidence
+        if len(folds) == 1:
+            return memory
+        surprise = hit[:, :_N_SURPRISES] - by_rank(model.calibration, p[:, :_N_SURPRISES])
+        return memory | balance(np.stack([surprise[:, 0], surprise[:, 1:].sum(axis=1)], axis=1), n_first)

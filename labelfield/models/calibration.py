@@ -80,24 +80,30 @@ class Calibration(nn.Module):
         return is_plain and not (self.has_lead and bool(self.lead[1]))
 
     def fit(
-        self, p: NDArray[np.floating], is_true: NDArray[np.bool_], is_known: NDArray[np.bool_] | None = None
+        self,
+        p: NDArray[np.floating],
+        is_true: NDArray[np.bool_],
+        is_known: NDArray[np.bool_] | None = None,
+        weight: NDArray[np.float64] | None = None,
     ) -> None:
         """Learn the map from ranked probabilities (N, k), largest first, and whether these labels hold, if `is_known`.
 
-        The likelihood is concave in slopes and offsets; a weak prior at the identity keeps a few rows from deciding.
-        All ranks that share the last offset together weigh as much as all others.
+        Rows have a `weight` (N,), 1 for all by default. The likelihood is concave in slopes and offsets; a weak prior
+        at the identity keeps a few rows from deciding. All ranks that share the last offset together weigh as much as
+        all others.
         """
         z = logit(np.clip(p.astype(np.float64), _SMALLEST, _LARGEST))
         known = np.ones(z.shape, np.bool_) if is_known is None else is_known
+        each = np.broadcast_to(np.ones((1, 1)) if weight is None else weight[:, None], z.shape)
         n_first = min(N_RANKS - 1, z.shape[1])
         if not known[:, :n_first].any():
             return  # nothing to learn from
         knots = np.quantile(z[:, :n_first][known[:, :n_first]], np.linspace(0, 1, _N_KNOTS + 2)[1:-1])
         lead_knot = np.quantile(z[:, 0][known[:, 0]], 1 / (_N_KNOTS + 1)) if known[:, 0].any() else 0.0
         ranked = [(rank, own) for rank, own in enumerate(known.T[:n_first]) if own.any()]
-        groups = [_grouped(z[own, rank], is_true[own, rank], rank, 1.0) for rank, own in ranked]
+        groups = [_grouped(z[own, rank], is_true[own, rank], rank, each[own, rank]) for rank, own in ranked]
         if (rest := known[:, n_first:]).any():
-            share = known[:, :n_first].sum() / rest.sum()
+            share = known[:, :n_first].sum() / rest.sum() * each[:, n_first:][rest]
             groups.append(_grouped(z[:, n_first:][rest], is_true[:, n_first:][rest], N_RANKS - 1, share))
         z, target, weight, place = (np.concatenate(part) for part in zip(*groups, strict=True))
         between = zip(knots, np.r_[knots[1:], np.inf], strict=True)
@@ -119,14 +125,13 @@ class Calibration(nn.Module):
 
 
 def _grouped(
-    z: NDArray[np.float64], is_true: NDArray[np.bool_], place: int, weight: float
+    z: NDArray[np.float64], is_true: NDArray[np.bool_], place: int, weight: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], ...]:
     """Group entries of one rank by similar logit: return mean logits, shares that hold, weights and the rank."""
     order = np.argsort(z, kind="stable")
     starts = np.unique(np.linspace(0, order.size, min(order.size, _N_GROUPS) + 1).astype(np.int64)[:-1])
-    counts = np.diff(np.r_[starts, order.size])
-    mean, share = (np.add.reduceat(part[order].astype(np.float64), starts) / counts for part in (z, is_true))
-    return mean, share, weight * counts, np.full(counts.size, place)
+    total, logits, true = (np.add.reduceat(part[order], starts) for part in (weight, weight * z, weight * is_true))
+    return logits / total, true / total, total, np.full(starts.size, place)
 
 
 def ranks_of(best: Tensor, labels: slice) -> Tensor:

@@ -7,7 +7,7 @@ from scipy import sparse
 from scipy.special import expit, logit
 
 from labelfield import metrics
-from labelfield.inference.calibrating import as_memory, calibrate_mean, fit_stack, holds
+from labelfield.inference.calibrating import as_memory, balance, calibrate_mean, fit_stack, holds
 from labelfield.models.calibration import Calibration
 from labelfield.models.stack import Stack, log_odds_of
 
@@ -49,6 +49,41 @@ def test_which_labels_hold():
     found = holds(Y, np.array([[0, 3], [0, 1], [3, 2]]))
     assert found.tolist() == [[True, False], [False, True], [False, True]]
     assert holds(Y, np.array([2, 2]), np.array([2, 0])).tolist() == [True, False]
+
+
+def test_first_rows_are_weighed_until_they_are_as_surprising_as_all():
+    rng = np.random.default_rng(0)
+    surprise = rng.normal(size=(2000, 2), scale=0.4) + np.array([0.01, -0.02])
+    surprise[:200] += [0.05, 0]  # lucky ones
+    (weight,) = (part.numpy() for part in balance(surprise, 200).values())
+    assert weight.mean() == pytest.approx(1)
+    np.testing.assert_allclose(weight @ surprise[:200] / 200, surprise.mean(axis=0), atol=1e-3)
+    assert np.corrcoef(weight, surprise[:200, 0])[0, 1] < -0.7
+    (nothing,) = (part.numpy() for part in balance(surprise, 2000).values())
+    np.testing.assert_allclose(nothing, 1, atol=1e-5)
+    (bounded,) = (part.numpy() for part in balance(np.ones((10, 1)) * [[1]] + np.arange(10)[:, None], 2).values())
+    assert np.isfinite(bounded).all()
+
+
+def test_a_mix_is_calibrated_better_if_its_first_member_was_on_more_rows():
+    errors = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        true = expit(2 * rng.normal(size=(4 * N_ROWS, N_LABELS)) - 3).astype(np.float32)
+        Y = sparse.csr_array((rng.random(true.shape) < true).astype(np.float32))
+        first, own = np.sort(true, axis=1)[:, ::-1][:, :5], Y[:N_ROWS]
+        hit = np.take_along_axis(Y.toarray(), np.argsort(-true, axis=1), 1)[:, :5]
+        weights = balance(np.stack([(hit - first)[:, 0], (hit - first)[:, 1:].sum(1)], 1), N_ROWS)
+        memory = remembered(true[:N_ROWS], own)
+        for number, known in enumerate(({}, weights)):
+            stack, calibration = Stack(2, N_LABELS), Calibration()
+            stack.count(COUNTS)
+            fit_stack(stack, calibration, [memory | known, memory], N_LABELS)
+            P = np.sort(mixed(stack, [true, true]), axis=1)[:, ::-1][:, :1].copy()
+            mean = calibration(torch.from_numpy(P), torch.zeros(1, dtype=torch.long)).numpy().mean()
+            errors.append((number, mean - np.take_along_axis(true, true.argmax(1)[:, None], 1).mean()))
+    without, with_weights = (np.std([error for own, error in errors if own == number]) for number in (0, 1))
+    assert with_weights < 0.7 * without
 
 
 def test_a_useless_member_gets_nearly_no_weight():

@@ -92,3 +92,15 @@ def test_places_of_which_nothing_is_known():
     calibration.fit(p, is_true, known)
     q = calibration(torch.from_numpy(p), torch.arange(5)).numpy()
     assert np.abs(q.mean(0) - is_true.mean(0)).max() < 0.05
+
+
+def test_rows_count_by_their_weight():
+    p, is_true, _ = overconfident(2000, 5)
+    plain, weighed, doubled = Calibration(True), Calibration(True), Calibration(True)
+    weight = np.random.default_rng(6).exponential(size=2000)
+    plain.fit(p, is_true)
+    doubled.fit(p, is_true, weight=np.full(2000, 1.0))
+    weighed.fit(p, is_true, weight=weight)
+    assert all(torch.equal(own, other) for own, other in zip(plain.buffers(), doubled.buffers(), strict=True))
+    surprise = (is_true - weighed(torch.from_numpy(p), torch.arange(5)).numpy()).sum(axis=1)
+    assert abs(weight @ surprise) < 0.1 * abs(surprise.sum())  # all but the caution of the prior
