@@ -395,4 +395,4 @@ class LinearTrainer:
         if len(folds) == 1:
             return memory
         surprise = hit[:, :_N_SURPRISES] - by_rank(model.calibration, p[:, :_N_SURPRISES])
-        return memory | balance(np.stack([surprise[:, 0], surprise[:, 1:].sum(axis=1)], axis=1), n_first)
+        return memory | balance(np.stack([surprise[:, :1].sum(axis=1), surprise[:, 1:].sum(axis=1)], axis=1), n_first)

@@ -73,6 +73,8 @@ def pruned(number: int, labels: NDArray[np.int64], solved: Solved, tolerance: fl
 
 def rounded(W: Tensor) -> Tensor:
     """Return the weights of machines (machines, features), those of each as multiples of a power of 2 with 16 bits."""
+    if not W.numel():  # of which nothing is the largest
+        return W
     _, exponents = torch.frexp(W.abs().amax(dim=1, keepdim=True) / LARGEST)
     step = torch.ldexp(torch.ones_like(W[:, :1]), exponents)
     return (W / step).round() * step
