@@ -98,6 +98,7 @@ OF_MIXES = {
 OF_MACHINES = {
     "machines": spec(n_machines=3),
     "trees": spec(n_trees=17),
+    "own machines": spec(has_own="yes"),
     "weights": spec(n_weights=3),
     "features outside": put("features", -1, 2_000_000_000),
     "pointers": put("pointers", 1, -1),

@@ -203,6 +203,15 @@ def test_what_is_no_number_is_not_passed_over(kind, name, rows):
         predictor.searched(rows, 5, index)
 
 
+@pytest.mark.parametrize("kind", ["factors", "machines", "trees"])
+def test_rows_of_what_is_no_number_are_refused(kind, rows):
+    predictor = KINDS[kind](N_LABELS, np.random.default_rng(3))
+    index = indexed(predictor, rows, 40)
+    rows.data[:50] = np.nan
+    with pytest.raises(CannotAnswerError, match="not numbers"), np.errstate(invalid="ignore"):
+        predictor.searched(rows, 5, index)
+
+
 def test_scores_of_groups_take_little_memory(rows, monkeypatch):
     """Rows are few at a time where label trees have many groups: 40 scores for each row, beside 80 kept labels."""
     predictor = KINDS["machines and trees"](N_LABELS, np.random.default_rng(3))
