@@ -46,7 +46,7 @@ def pruned(number: int, labels: NDArray[np.int64], solved: Solved, tolerance: fl
     """Return the weights of a solved block by the numbers of its machines, without those that are too small to matter.
 
     All that are dropped from a machine together have a norm of `tolerance` at most, so that by the Cauchy-Schwarz
-    inequality no score of a row of norm 1 changes by more. The others are rounded to 16 bits, which changes scores far
+    inequality no score of a row of norm 1 changes by more. The others are rounded to 16 bits, which changes scores
     less: a server then reads half as many bytes for the same answers.
     """
     order, least = np.argsort(solved.features), tolerance / max(solved.features.size, 1) ** 0.5
@@ -57,7 +57,7 @@ def pruned(number: int, labels: NDArray[np.int64], solved: Solved, tolerance: fl
         label, place = (W.abs() > least).nonzero(as_tuple=True)
         sizes.append(torch.bincount(label, minlength=len(W)))
         places.append(place)
-        weights.append(rounded(W)[label, place])
+        weights.append(rounded(W, tolerance)[label, place])
     features = solved.features[order][torch.cat(places).cpu().numpy()]
     held_out, intercepts = np.ascontiguousarray(solved.held_out.T), solved.intercepts.cpu().numpy()
     of_machines = (
@@ -71,13 +71,17 @@ def pruned(number: int, labels: NDArray[np.int64], solved: Solved, tolerance: fl
     return Machines(np.array([number]), np.array([labels.size]), np.array([solved.objective]), *of_machines)
 
 
-def rounded(W: Tensor) -> Tensor:
-    """Return the weights of machines (machines, features), those of each as multiples of a power of 2 with 16 bits."""
+def rounded(W: Tensor, tolerance: float) -> Tensor:
+    """Return the weights of machines (machines, features), those of each as multiples of a power of 2 with 16 bits.
+
+    Errors of up to half a step change the score of a row of norm 1 by about a third of a step. Where a step is more than
+    `tolerance`, as of features that differ much in scale, a machine keeps the weights it has.
+    """
     if not W.numel():  # of which nothing is the largest
         return W
     _, exponents = torch.frexp(W.abs().amax(dim=1, keepdim=True) / LARGEST)
     step = torch.ldexp(torch.ones_like(W[:, :1]), exponents)
-    return (W / step).round() * step
+    return torch.where(step <= tolerance, (W / step).round() * step, W)
 
 
 def as_tensors(parts: Sequence[Machines], n_held_out: int) -> dict[str, list[Tensor]]:

@@ -70,12 +70,20 @@ def test_weights_are_rounded_to_16_bits_of_each_machine():
     rng = np.random.default_rng(4)
     W = torch.from_numpy((rng.normal(size=(6, 50)) * 10.0 ** np.arange(-3, 3)[:, None]).astype(np.float32))
     W[5] = 0
-    found = rounded(W)
+    found = rounded(W, 1.0)
     largest = W.abs().amax(dim=1, keepdim=True)
     assert ((found - W).abs() <= largest / 2**15).all()
     steps = torch.ldexp(torch.ones(6, 1), torch.frexp(largest / LARGEST).exponent)
     assert torch.equal((found / steps).to(torch.int16) * steps, found)
-    assert torch.equal(rounded(found), found)
+    assert torch.equal(rounded(found, 1.0), found)
+
+
+def test_weights_of_a_machine_are_rounded_only_if_a_step_is_at_most_the_tolerance():
+    """Of features that differ much in scale, one has a weight of no step, and values that make it matter."""
+    W = torch.tensor([[1000.0, 1e-3], [1.0, 1e-6]])
+    found = rounded(W, tolerance=1e-3)
+    assert torch.equal(found[0], W[0])
+    assert found[1].tolist() == [1, 0]
 
 
 def test_the_model_holds_the_solved_weights_of_every_label():
