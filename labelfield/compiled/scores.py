@@ -83,7 +83,7 @@ def scores_by_feature(
 
     Neighbours with dense weights are added together, up to four of them: the sums stay in registers meanwhile.
     """
-    n = out.shape[1]
+    n = min(out.shape[1], dense.shape[1])
     for row in range(out.shape[0]):
         own = out[row]
         own[:] = _ZERO

@@ -90,20 +90,39 @@ def test_scores_by_feature_are_the_same_bits_wherever_weights_are_dense(monkeypa
     np.testing.assert_array_equal(scores.ByFeature(machines, 60).scores(X), scores.products(X, machines, 1))
 
 
+@pytest.mark.parametrize("n_machines", [1, 16, 20, 40])
 @pytest.mark.parametrize("power", [0, -90, 90])
-def test_weights_of_16_bits_are_kept_so_for_the_same_bits(power):
+def test_weights_of_16_bits_are_kept_so_for_the_same_bits(power, n_machines, monkeypatch):
     from scipy import sparse
 
+    monkeypatch.setattr(scores, "_DENSE", 0.2)
     rng = np.random.default_rng(3)
-    W = rng.integers(-32767, 32768, (40, 60)) * (rng.random((40, 60)) < rng.random(60))
-    W = sparse.csr_array((W * 2.0 ** (power + rng.integers(-15, 0, (40, 1)))).astype(np.float32))
+    W = rng.integers(-32767, 32768, (n_machines, 60)) * (rng.random((n_machines, 60)) < rng.random(60))
+    W = sparse.csr_array((W * 2.0 ** (power + rng.integers(-15, 0, (n_machines, 1)))).astype(np.float32))
     X = sparse.random_array((30, 60), density=0.3, rng=rng, format="csr", dtype=np.float32)
     machines = scores.Weights(W.data, W.indices.astype(np.int32), W.indptr.astype(np.int64))
     by_feature = scores.ByFeature(machines, 60)
     assert by_feature.dense.dtype == by_feature.values.dtype == np.int16
     assert len(by_feature.dense) > 0
-    assert len(by_feature.values) > 0
+    assert len(by_feature.values) > 0 or n_machines == 1
     np.testing.assert_array_equal(by_feature.scores(X), scores.products(X, machines, 1))
+
+
+@pytest.mark.parametrize("largest", [1, 32766.4, 32766.6, 32767.4, 32768])
+def test_weights_as_rounded_in_training_have_16_bits_wherever_the_largest_lies(largest):
+    import torch
+
+    from labelfield.inference.machines import rounded
+
+    W = rounded(torch.tensor([[largest, 3.3]]), 10.0).numpy()[0]
+    by_feature = scores.ByFeature(scores.Weights(W, np.int32([0, 1]), np.int64([0, 2])), 2)
+    assert by_feature.dense.dtype == np.int16
+    np.testing.assert_array_equal(by_feature.dense[by_feature.place, 0] * by_feature.steps, W)
+
+
+def test_dense_weights_of_a_few_machines_take_no_more_memory_than_these():
+    machines = scores.Weights(np.ones(1000, np.float32), np.arange(1000, dtype=np.int32), np.int64([0, 1000]))
+    assert scores.ByFeature(machines, 1000).dense.nbytes == 2000
 
 
 @pytest.mark.parametrize("odd", [np.inf, 0.1])

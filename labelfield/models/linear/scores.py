@@ -59,7 +59,8 @@ class ByFeature:
         self.place = np.full(n_features, -1, np.int32)
         self.place[np.argsort(-counts, kind="stable")[:n_dense]] = np.arange(n_dense)
         pointers = machines.pointers.astype(np.int64, copy=False)
-        exponents = np.frexp(largest_weights(pointers, machines.weights) / np.float32(LARGEST))[1]
+        # The largest weight is 2¹⁴ to LARGEST steps.
+        exponents = np.frexp(largest_weights(pointers, machines.weights) / np.float32(LARGEST + 1))[1]
         steps = np.ldexp(np.float32(1), exponents)
         is_short = are_whole(pointers, machines.weights, steps)
         self.steps = steps if is_short else np.ones_like(steps)
@@ -83,11 +84,13 @@ class ByFeature:
 
 
 def _by_lines(n_rows: int, width: int, kind: type) -> NDArray[Any]:
-    """Return zeros (n_rows, at least width) of which each row begins with a line of the cache.
+    """Return zeros (n_rows, at least width) of which each row begins with a line of the cache, if it is longer than one.
 
     Registers as wide as a line are then filled from one line each, not from two.
     """
     per_line = _LINE // np.dtype(kind).itemsize
+    if width <= per_line:  # of a few labels and millions of features, most would be what is left free
+        return np.zeros((n_rows, width), kind)
     padded = -(-width // per_line) * per_line
     every: NDArray[Any] = np.zeros(n_rows * padded + per_line, kind)
     first = -(every.ctypes.data // every.itemsize) % per_line
