@@ -31,6 +31,8 @@ _FACTORS = {
     "likelihood": "bernoulli",
 }
 _BLOCK_ENTRIES, _MOST_ROWS = 1 << 22, 2000
+# Slopes of members above which sums are rounded by more than bounds allow.
+_MOST_SLOPE = 100
 
 
 class LightModel:
@@ -56,11 +58,21 @@ class LightModel:
     def prepare(self) -> None:
         """Get ready for many questions about a few rows each, as a server has them; takes more memory."""
         self._best_labels = _compiled_best if has_numba() else _plain_best
-        factors = [place for place, (_, member) in enumerate(self._members) if isinstance(member, LightFactors)]
-        self._bounded = factors[0] if has_numba() and len(factors) == 1 and len(self._members) > 1 else None
+        self._bounded = self._bounded_member() if has_numba() else None
         for transform, member in self._members:
             if isinstance(member, LightLinear):
                 member.prepare(transform(self.text_.rows([""])).shape[1])
+
+    def _bounded_member(self) -> int | None:
+        """Return the place of the factor model in a mix with only one, if its numbers are small enough for bounds."""
+        factors = [
+            (place, member) for place, (_, member) in enumerate(self._members) if isinstance(member, LightFactors)
+        ]
+        if self._stack is None or len(factors) != 1 or len(self._members) == 1:
+            return None
+        place, own = factors[0]
+        is_usual = np.isfinite(own.norms_of_labels).all() and np.max(self._stack.slopes) <= _MOST_SLOPE
+        return place if is_usual else None
 
     def label_names(self) -> list[str]:
         """Return the names of all labels."""
@@ -110,14 +122,15 @@ class LightModel:
         labels, odds = factors.best_with(transform(rows), sums, slopes, self._stack.least, k)
         if np.isnan(sums.max(initial=0)) or np.isnan(odds).any():
             raise no_numbers()
-        return labels, calibrated(self._arrays, expit(odds.astype(np.float32)))
+        return labels, calibrated(self._arrays, expit(odds))
 
 
 def _plain_best(odds: F4, k: int) -> NDArray[np.int64]:
     """Return the labels of the k largest entries of each row (N, k), best first; of equals the smaller one first."""
-    labels = (
-        np.argpartition(-odds, k - 1, axis=1)[:, :k] if k < odds.shape[1] else np.tile(np.arange(k), (len(odds), 1))
-    )
+    labels = np.argpartition(-odds, k - 1, axis=1)[:, :k]
+    least = np.take_along_axis(odds, labels, 1).min(axis=1, keepdims=True)
+    tied = np.flatnonzero((odds >= least).sum(axis=1) > k)  # partitions take any of equals
+    labels[tied] = np.argsort(-odds[tied], axis=1, kind="stable")[:, :k]
     labels.sort(axis=1)
     order = np.argsort(-np.take_along_axis(odds, labels, 1), axis=1, kind="stable")
     return np.take_along_axis(labels, order, 1)
