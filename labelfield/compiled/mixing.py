@@ -32,7 +32,7 @@ def _log_odds(mean, deviation, nodes, shares, least, most):  # type: ignore[no-u
 @compiled(error_model="numpy")
 def best_of_mix(
     others: F4, mean: F4, var: F4, squares: F4, norms: F4, slopes: F4, least: F4,
-    nodes: F8, shares: F8, sure: F8, labels: I8, odds: F8,
+    nodes: F8, shares: F8, sure: F8, labels: I8, odds: F4,
 ) -> None:  # fmt: skip
     """Write the labels of the largest log-odds of each row into `labels` (N, k), best first, and these into `odds`.
 
@@ -57,11 +57,11 @@ def best_of_mix(
             label = first[at + k] if at < 0 else at
             if n == k and bounds[label] < kept[k - 1]:
                 continue
-            s = np.float32(0)
+            s = 0.0
             for p in range(var.shape[1]):
-                s += var[row, p] * squares[label, p]
+                s += np.float64(var[row, p]) * squares[label, p]
             own = _log_odds(m[label], math.sqrt(s), nodes, shares, sure[0], sure[1])
-            z = max(np.float64(rest[label]) + np.float64(slopes[label]) * own, np.float64(least[label]))
+            z = max(rest[label] + slopes[label] * np.float32(own), least[label])  # in float32, for equals stay equal
             bounds[label] = -np.float32(np.inf)  # once is enough
             place = min(n, k - 1)
             if n == k and (kept[place] > z or (kept[place] == z and found[place] < label)):

@@ -134,7 +134,7 @@ class LightFactors:
 
     def best_with(
         self, X: sparse.csr_array, others: F4, slopes: F4, least: F4, k: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    ) -> tuple[NDArray[np.int64], F4]:
         """Return the labels (N, k) of the largest log-odds max(least, others + slopes · ours), best first, and these.
 
         Averages are taken only for labels that can be among them: the same as of all, in a third of the time.
@@ -142,7 +142,7 @@ class LightFactors:
         from labelfield.compiled.mixing import best_of_mix
 
         f_mean, var = self._moments(X)
-        labels, odds = np.empty((len(others), k), np.int64), np.empty((len(others), k))
+        labels, odds = np.empty((len(others), k), np.int64), np.empty((len(others), k), np.float32)
         if np.isfinite(f_mean).all() and np.isfinite(var).all():
             sure = _SURE.astype(np.float64)
             own = self.squares, self.norms_of_labels, slopes, least, self.nodes, self.shares, sure

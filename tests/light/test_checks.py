@@ -141,6 +141,42 @@ def test_numbers_that_overflow_are_an_error_and_no_ranking(mix, tmp_path):
         light.predict_topk(light.text_.rows(TEXTS[:3]), 2)
 
 
+@pytest.mark.parametrize("n_points", [10, 11])
+@pytest.mark.parametrize(
+    ("name", "place", "value"),
+    [
+        ("member.1.Phi", slice(None), 3e38),
+        ("member.1.Phi", (slice(None, None, 2), 0), 1e25),
+        ("member.1.Phi", (3, 0), 1e25),
+        ("stack.slopes", 1, 3e38),
+        ("stack.places", slice(None, None, 2), 3e38),
+        ("stack.offsets", 0, 3e38),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning", "ignore:invalid value:RuntimeWarning")
+def test_a_prepared_mix_of_numbers_that_overflow_says_the_same(mix, tmp_path, name, place, value, n_points):
+    def change(config, arrays):
+        spec(n_points=n_points)(config, arrays)
+        arrays["member.1.Phi"][5], arrays["member.1.b"][5] = 0, 0
+        arrays[name][place] = value
+
+    found = []
+    for is_prepared in (False, True):
+        light = load_light(changed(mix, tmp_path / str(is_prepared), change))
+        if is_prepared:
+            light.prepare()
+        for k in (1, 3, 12):
+            try:
+                found.append(light.predict_topk(light.text_.rows(TEXTS[:20]), k).toarray())
+            except CannotAnswerError:
+                found.append("not numbers")
+    for expected, prepared in zip(found[:3], found[3:], strict=True):
+        if isinstance(expected, str) or isinstance(prepared, str):
+            assert isinstance(expected, str) and isinstance(prepared, str)
+        else:
+            np.testing.assert_allclose(prepared, expected, atol=1e-4)
+
+
 def test_what_light_refuses_the_estimators_refuse_too(mix, machines, tmp_path):
     from labelfield import load
 
