@@ -74,8 +74,8 @@ def pruned(number: int, labels: NDArray[np.int64], solved: Solved, tolerance: fl
 def rounded(W: Tensor, tolerance: float) -> Tensor:
     """Return the weights of machines (machines, features), those of each as multiples of a power of 2 with 16 bits.
 
-    Errors of up to half a step change the score of a row of norm 1 by about a third of a step. Where a step is more than
-    `tolerance`, as of features that differ much in scale, a machine keeps the weights it has.
+    Errors of up to half a step change the score of a row of norm 1 by about a third of a step. A machine keeps the
+    weights it has if a step is more than `tolerance`, as where features differ much in scale.
     """
     if not W.numel():  # of which nothing is the largest
         return W

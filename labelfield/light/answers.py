@@ -122,19 +122,20 @@ class LightFactors:
         f_mean, var = self._moments(X)
         f_std = var @ self.squares.T
         np.sqrt(f_std, out=f_std)
+        size = np.abs(f_mean)
         P, term = np.zeros_like(f_mean), np.empty_like(f_mean)
         with np.errstate(over="ignore"):
             for node, share in zip(self.nodes, self.shares, strict=True):  # in place: new arrays take longer
                 np.multiply(f_std, np.float32(-node), out=term)
-                term -= f_mean
+                term += size
                 np.exp(term, out=term)
                 term += 1
                 P += np.divide(np.float32(share), term, out=term)
-        return logit(np.clip(P, *_SURE))
+        # Of -|f|, because what a probability near 1 lacks is lost to rounding.
+        odds = logit(np.maximum(P, _SURE[0]))
+        return np.clip(np.copysign(odds, f_mean, out=odds), *_SURE_ODDS)
 
-    def best_with(
-        self, X: sparse.csr_array, others: F4, slopes: F4, least: F4, k: int
-    ) -> tuple[NDArray[np.int64], F4]:
+    def best_with(self, X: sparse.csr_array, others: F4, slopes: F4, least: F4, k: int) -> tuple[NDArray[np.int64], F4]:
         """Return the labels (N, k) of the largest log-odds max(least, others + slopes · ours), best first, and these.
 
         Averages are taken only for labels that can be among them: the same as of all, in a third of the time.

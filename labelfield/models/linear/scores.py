@@ -84,7 +84,7 @@ class ByFeature:
 
 
 def _by_lines(n_rows: int, width: int, kind: type) -> NDArray[Any]:
-    """Return zeros (n_rows, at least width) of which each row begins with a line of the cache, if it is longer than one.
+    """Return zeros (n_rows, at least width) of which each row longer than a line of the cache begins with one.
 
     Registers as wide as a line are then filled from one line each, not from two.
     """
